@@ -511,7 +511,12 @@ def _burg_by_sums(rows: Signals, order: int) -> tuple[Model, Booleans]:
     least = np.full(n, np.inf)
     for p in range(1, order + 1):
         edges[..., p] = lags[:, p, np.newaxis]
-        _raise_order(forms, edges, ends[..., p - 1 :: -1], coefficients)
+        # To C of order p: its sums begin one sample later, so products of the samples
+        # that leave are subtracted. It has one more row, that of the last edge.
+        leaving = ends[..., p - 1 :: -1]
+        edges[..., :p] -= leaving[..., :1] * leaving
+        forms[..., :p] -= leaving * _dots(leaving, coefficients)[..., np.newaxis]
+        forms[..., p] = _dots(edges[:, ::-1, 1 : p + 1], coefficients[:, ::-1])
         both = _dots(forms[..., :p], coefficients)
         square = both[:, 0] + both[:, 1]
         cross = _dot(forms[:, 0, 1 : p + 1], coefficients[:, ::-1])
@@ -527,23 +532,6 @@ def _burg_by_sums(rows: Signals, order: int) -> tuple[Model, Booleans]:
     power = lags[:, 0] / rows.shape[-1]
     variance = power * np.prod(1 - reflection**2, axis=-1)
     return Model(coefficients, reflection, variance, power), trusted
-
-
-def _raise_order(
-    forms: DoubleArray,
-    edges: DoubleArray,
-    leaving: DoubleArray,
-    coefficients: DoubleArray,
-) -> None:
-    """Updates forms and edges in place, to C of the next order p.
-
-    Its sums begin one sample later, so products of the samples ``leaving`` are
-    subtracted. It has one more row, that of the last edge.
-    """
-    p = leaving.shape[-1]
-    edges[..., :p] -= leaving[..., :1] * leaving
-    forms[..., :p] -= leaving * _dots(leaving, coefficients)[..., np.newaxis]
-    forms[..., p] = _dots(edges[:, ::-1, 1 : p + 1], coefficients[:, ::-1])
 
 
 def _burg_by_samples(rows: DoubleArray, order: int) -> Model:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING
 from typing import Any, ClassVar, Protocol
 
@@ -304,7 +304,14 @@ class Noise(_AtSnr):
     def _change(
         self, window: FloatArray, out: FloatArray, key: int, ratio: float
     ) -> None:
-        _fill_noise(out, key, _pink if self.color == "pink" else white_noise)
+        color = _pink if self.color == "pink" else white_noise
+        frames = out.shape[-1]
+        channels = out.reshape(-1, frames)
+        keys = hash64(key, np.arange(len(channels), dtype=np.int64)).tolist()
+        for channel, own_key in zip(channels, keys, strict=True):
+            for start in range(0, frames, _PIECE):
+                stop = min(start + _PIECE, frames)
+                channel[start:stop] = color(own_key, start, stop)
         self._add(out, ratio, window, out)
 
 
@@ -412,19 +419,6 @@ def _pink(key: int, start: int, stop: int) -> FloatArray:
         total = white_noise(keys[octave], low, high + 1)
         total += held
     return total
-
-
-def _fill_noise(
-    out: FloatArray, key: int, color: Callable[[int, int, int], FloatArray]
-) -> None:
-    """Fills (frames,) or (channels, frames) with a key's noise; channels differ."""
-    frames = out.shape[-1]
-    channels = out.reshape(-1, frames)
-    keys = hash64(key, np.arange(len(channels), dtype=np.int64)).tolist()
-    for channel, own_key in zip(channels, keys, strict=True):
-        for start in range(0, frames, _PIECE):
-            stop = min(start + _PIECE, frames)
-            channel[start:stop] = color(own_key, start, stop)
 
 
 def _resample(signal: FloatArray, step: int, out: FloatArray) -> None:

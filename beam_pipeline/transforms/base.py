@@ -348,20 +348,14 @@ def rate_after(transform: Transform, sample_rate_hz: int) -> int:
 def as_float32(windows: Array) -> FloatArray:
     """Windows as float32, checked to be real floating-point numbers with frames."""
     windows = np.asarray(windows)
-    if windows.dtype.kind != "f":
+    if windows.dtype.kind != "f" or windows.ndim < 2:
         raise RecipeError(
             "feature",
-            "needs real floating-point input; take the magnitude of complex values, "
-            "and give integers in the last step of a chain",
-            str(windows.dtype),
-        )
-    if windows.ndim < 2:
-        raise RecipeError(
-            "feature",
-            "needs windows of shape (n, frames) or (n, channels, frames). Give a "
-            "single window as window[None], of shape (1, frames). In a chain, a step "
-            "that returns one value for each window must be the last",
-            windows.shape,
+            "needs real floating-point windows of shape (n, frames) or (n, channels, "
+            "frames). Give a single window as window[None], of shape (1, frames), and "
+            "the magnitude of complex values. In a chain, a step that returns integers "
+            "or one value for each window must be the last",
+            f"{windows.dtype} of shape {windows.shape}",
         )
     return windows.astype(np.float32, copy=False)
 

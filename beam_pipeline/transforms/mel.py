@@ -887,8 +887,13 @@ class Cmvn(Step):
             x = spectra[rows].astype(np.float64, order="C")
             x -= _mean(x)
             if self.window is not None and count:
-                mean, squares = self._sliding_means(x, self.window)
-                variance = squares - np.square(mean)
+                starts, stops = _bounds(
+                    count, self.window, self.min_window, self.center
+                )
+                lengths = (stops - starts)[:, np.newaxis]
+                mean = _sums(x, starts, stops) / lengths
+                variance = _sums(np.square(x), starts, stops) / lengths
+                variance -= np.square(mean)
                 x -= mean
             elif self.norm_vars:
                 variance = _mean(np.square(x))
@@ -896,15 +901,6 @@ class Cmvn(Step):
                 x /= np.sqrt(np.maximum(variance, self.floor))
             out[rows] = x
         return out
-
-    def _sliding_means(
-        self, x: DoubleArray, window: int
-    ) -> tuple[DoubleArray, DoubleArray]:
-        """Means of features (n, time_frames, bins), and of their squares."""
-        starts, stops = _bounds(x.shape[1], window, self.min_window, self.center)
-        frames = (stops - starts)[:, np.newaxis]
-        mean = _sums(x, starts, stops) / frames
-        return mean, _sums(np.square(x), starts, stops) / frames
 
     @quiet()
     def measure(self, blocks: Iterable[FloatArray]) -> bytes:

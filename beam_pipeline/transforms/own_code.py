@@ -136,14 +136,10 @@ class _Described:
         described: dict[str, Any] = {"name": name}
         module = function.__globals__.get("__name__")
         if module == MAIN:
-            used = {
-                each: function.__globals__[each]
+            described["globals"] = {
+                each: self.value(function.__globals__[each], f"the global {each}")
                 for each in sorted(set(_names_in(code)))
                 if each in function.__globals__
-            }
-            described["globals"] = {
-                each: self.value(value, f"the global {each}")
-                for each, value in used.items()
             }
         if module == MAIN or "<lambda>" in name:
             described["source"] = _source_of(code, name)

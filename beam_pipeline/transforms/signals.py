@@ -792,30 +792,6 @@ def resampling_matrix(rate_hz: int, sample_rate_hz: int) -> tuple[FloatArray, in
     return weights, lead, step
 
 
-def change_rate(windows: FloatArray, rate_hz: int, sample_rate_hz: int) -> FloatArray:
-    """Windows at another rate; see :class:`Resample`."""
-    weights, lead, step = resampling_matrix(rate_hz, sample_rate_hz)
-    inputs, outputs = weights.shape
-    frames = windows.shape[-1]
-    count = -(-frames * rate_hz // sample_rate_hz)
-    out = np.empty((*windows.shape[:-1], count), np.float32)
-    several = min(max(1, BLOCK_SAMPLES // inputs), max(1, -(-count // outputs)))
-    length = inputs + (several - 1) * step
-    # Made once: one is large, and a view takes time.
-    overlapping = np.empty((several, inputs), np.float32)
-    samples = np.empty(length, np.float32)
-    views = frames_of(samples, inputs, step)
-    for row, result in rows(windows, out):
-        for first in range(0, count, several * outputs):
-            start = first // outputs * step - lead
-            samples[...] = stretch(row, start, start + length)
-            overlapping[...] = views
-            # The product always has this shape, because its rounding depends on it.
-            computed = (overlapping @ weights).reshape(-1)
-            result[first : first + len(computed)] = computed[: count - first]
-    return out
-
-
 class Resample(Step):
     """Resamples each window to another sample rate.
 
@@ -868,7 +844,26 @@ class Resample(Step):
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         if self.rate_hz == sample_rate_hz:
             return windows
-        return change_rate(windows, self.rate_hz, sample_rate_hz)
+        weights, lead, step = resampling_matrix(self.rate_hz, sample_rate_hz)
+        inputs, outputs = weights.shape
+        frames = windows.shape[-1]
+        count = -(-frames * self.rate_hz // sample_rate_hz)
+        out = np.empty((*windows.shape[:-1], count), np.float32)
+        several = min(max(1, BLOCK_SAMPLES // inputs), max(1, -(-count // outputs)))
+        length = inputs + (several - 1) * step
+        # Made once: one is large, and a view takes time.
+        overlapping = np.empty((several, inputs), np.float32)
+        samples = np.empty(length, np.float32)
+        views = frames_of(samples, inputs, step)
+        for row, result in rows(windows, out):
+            for first in range(0, count, several * outputs):
+                start = first // outputs * step - lead
+                samples[...] = stretch(row, start, start + length)
+                overlapping[...] = views
+                # The product always has this shape, because its rounding depends on it.
+                computed = (overlapping @ weights).reshape(-1)
+                result[first : first + len(computed)] = computed[: count - first]
+        return out
 
     def rate_after(self, sample_rate_hz: int) -> int:
         """The rate of the result."""

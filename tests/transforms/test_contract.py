@@ -143,7 +143,7 @@ def test_an_augmentation(call, shape, monkeypatch):
         # The sample itself may be cut off.
         cut = call.startswith(("time_shift", "speed")) and np.isfinite(found[1]).all()
         assert cut or not np.isfinite(found[1]).all()
-    with raises(RecipeError, "feature", "int64"):
+    with raises(RecipeError, "feature", naming="int64"):
         copies_of(call, windows.astype(int), keys)
     text = format_steps(call, AUGMENTATION)
     assert parse_steps(text, AUGMENTATION) == parse_steps(call, AUGMENTATION)
@@ -165,7 +165,7 @@ def test_a_selection(call, monkeypatch):
     assert not kept[3]
     for k in range(60):
         assert step.keep(windows[k : k + 1].copy(), RATE) == kept[k]
-    with raises(RecipeError, "feature", "int64"):
+    with raises(RecipeError, "feature", naming="int64"):
         step.keep(np.ones((1, 4000), int), RATE)
     text = format_steps(call, SELECTION)
     assert parse_steps(text, SELECTION) == (step,)
