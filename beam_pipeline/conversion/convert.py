@@ -210,8 +210,9 @@ def convert(
             None if folder.data_sets is None else _measured(metadata),
             beside,
             folder.examples,
+            encoder.encode,
         )
-        run_elements(job, encoder, blocks, run, progress, "convert")
+        run_elements(job, blocks, run, progress, "convert")
     return Metadata.load(output)
 
 

@@ -6,7 +6,7 @@
     claim             files     old data             metadata.json
                                 set goes
 
-    StoredBlock -> SourceEncoder -> Encoded -> write_encoded -> BlockResult
+    StoredBlock -> ElementSet.encode -> Encoded -> write_encoded -> BlockResult
                                                   \\
                                                    receipt: statistics, table, shapes
 
@@ -39,7 +39,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -477,15 +477,8 @@ class Encoded(NamedTuple):
     skipped: Sequence[str] = ()
 
 
-class SourceEncoder(Protocol):
-    """Makes examples of sources; workers have a copy each."""
-
-    @property
-    def specs(self) -> Sequence[FeatureSpec]:
-        """The features, with None for the sizes that sources decide."""
-
-    def encode(self, sources: Any) -> Iterator[Encoded]:
-        """Yields the examples of a block, in their order."""
+# Yields the examples of the sources of a block, in their order; workers have a copy.
+Encode = Callable[[Any], Iterator[Encoded]]
 
 
 class StoredBlock(NamedTuple):
@@ -586,7 +579,7 @@ def keep_specs(specs: Iterable[FeatureSpec], seen: Seen) -> list[FeatureSpec]:
     return list(specs)
 
 
-# Returns the specs that the metadata hold, from those of the encoder and what all
+# Returns the specs that the metadata hold, from those of the job and what all
 # examples have shown.
 Settle = Callable[[Iterable[FeatureSpec], Seen], list[FeatureSpec]]
 
@@ -620,7 +613,7 @@ class ElementSet:
     ----------
     target : ElementOutput
     specs : tuple of FeatureSpec
-        Those of the encoder.
+        The features, with None for the sizes that sources decide.
     sizes : ShardSizes
     splits : tuple of str
         The names of all splits; some may stay empty.
@@ -637,6 +630,8 @@ class ElementSet:
         Name in the output to the path of a file that is copied there.
     sources : int or None
         The number of sources in all blocks; None if they are counted as they are read.
+    encode : callable or None
+        See ``Encode``; None if there are no blocks.
     """
 
     target: ElementOutput
@@ -650,19 +645,19 @@ class ElementSet:
     measured: frozenset[str] | None = None
     copied: Mapping[str, str] = field(default_factory=dict)
     sources: int | None = None
+    encode: Encode | None = None
 
 
-def write_block(
-    block: StoredBlock, encoder: SourceEncoder, job: ElementSet
-) -> BlockResult:
+def write_block(block: StoredBlock, job: ElementSet) -> BlockResult:
     """Writes the examples of one block."""
+    assert job.encode is not None
     sources = pickle.loads(pages.read_place(block.place, job.target.drafts))
 
     def report(encoded: Encoded, _: int) -> None:
         Marks.add(encoded.sources, 0.0)
 
     with OneThread.held():  # sums depend on the number of threads
-        return write_encoded(job, encoder.encode(sources), report, block.order)
+        return write_encoded(job, job.encode(sources), report, block.order)
 
 
 def write_encoded(

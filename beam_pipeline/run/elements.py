@@ -25,7 +25,6 @@ from beam_pipeline.dataset.element_set import (
     BlockResult,
     ElementSet,
     JoinedShard,
-    SourceEncoder,
     StoredBlock,
     join_shard,
 )
@@ -51,8 +50,7 @@ if TYPE_CHECKING:
 # fmt: off
 
 def build_elements_pipeline(
-    pipeline: beam.Pipeline, job: ElementSet, encoder: SourceEncoder,
-    blocks: Sequence[StoredBlock],
+    pipeline: beam.Pipeline, job: ElementSet, blocks: Sequence[StoredBlock]
 ) -> beam.PCollection:
     """Builds the job, from its blocks to ``metadata.json``, whose path it returns."""
     import apache_beam as beam
@@ -63,7 +61,7 @@ def build_elements_pipeline(
         pipeline
         | "Blocks" >> beam.Create(blocks)                       # StoredBlock
         | "SpreadBlocks" >> beam.Reshuffle()
-        | "WriteBlocks" >> beam.Map(_write, job, encoder)       # BlockResult
+        | "WriteBlocks" >> beam.Map(_write, job)                # BlockResult
     )
     shards = (
         once
@@ -79,9 +77,9 @@ def build_elements_pipeline(
 # fmt: on
 
 
-def _write(block: StoredBlock, job: ElementSet, encoder: SourceEncoder) -> BlockResult:
+def _write(block: StoredBlock, job: ElementSet) -> BlockResult:
     with folders.storing_error(job.target.work, job.target.claim):
-        return element_set.write_block(block, encoder, job)
+        return element_set.write_block(block, job)
 
 
 def _lay_out(
@@ -126,7 +124,6 @@ def check_run(
 
 def run_elements(
     job: ElementSet,
-    encoder: SourceEncoder,
     blocks: Sequence[StoredBlock],
     run: RunOptions,
     progress: Callable[[int, int], Any] | bool | None,
@@ -166,7 +163,7 @@ def run_elements(
 
         if not run.beam_args:
             report = partial(Reporter.of_workers, watch, totals)
-            _run_here(job, encoder, blocks, run.workers, report)
+            _run_here(job, blocks, run.workers, report)
             return
 
         def finished() -> RunProgress:
@@ -174,14 +171,13 @@ def run_elements(
 
         reporter = Reporter(watch, finished)
         with reporter.looking(WATCH_S), pipeline_for(run.beam_args) as pipeline:
-            build_elements_pipeline(pipeline, job, encoder, blocks)
+            build_elements_pipeline(pipeline, job, blocks)
             run_pipeline(pipeline, target.output, target.work, _NOTHING_KEPT)
         reporter.finish()
 
 
 def _run_here(
     job: ElementSet,
-    encoder: SourceEncoder,
     blocks: Sequence[StoredBlock],
     workers: int | None,
     report: Callable[[list[WorkerState]], Reporter],
@@ -191,7 +187,7 @@ def _run_here(
         workers = usable_cores() if can_fork() else 1
     writers = max(1, min(workers, len(blocks)))
     work: Callable[[int], list[BlockResult]]
-    work = partial(_write_share, job, encoder, blocks, writers)
+    work = partial(_write_share, job, blocks, writers)
     if writers > 1 and not can_fork():
         # A new interpreter does not have the classes of the caller's script.
         work = partial(_write_pickled, by_value(work))
@@ -206,17 +202,10 @@ def _run_here(
 
 
 def _write_share(
-    job: ElementSet,
-    encoder: SourceEncoder,
-    blocks: Sequence[StoredBlock],
-    writers: int,
-    writer: int,
+    job: ElementSet, blocks: Sequence[StoredBlock], writers: int, writer: int
 ) -> list[BlockResult]:
     """Writes every ``writers``-th block."""
-    return [
-        element_set.write_block(block, encoder, job)
-        for block in blocks[writer::writers]
-    ]
+    return [element_set.write_block(block, job) for block in blocks[writer::writers]]
 
 
 def _write_pickled(share: bytes, writer: int) -> list[BlockResult]:

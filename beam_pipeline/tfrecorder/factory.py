@@ -167,14 +167,15 @@ def record(
         blocks = store_blocks(_blocks(sources), target, by_value)
         job = ElementSet(
             target,
-            tuple(encoder.specs),
+            example_class.feature_specs(),
             sizes,
             tuple(sources),
             Elements("tfrecorder", options),
             len(blocks),
             sources=sum(map(len, sources.values())),
+            encode=encoder.encode,
         )
-        run_elements(job, encoder, blocks, run, settings.progress, "record")
+        run_elements(job, blocks, run, settings.progress, "record")
         metadata = Metadata.load(target.output)
         _log(target.output, metadata, sources)
     return {name: metadata.splits[name].examples for name in sources}
@@ -234,16 +235,11 @@ def _log(
 
 @dataclass(frozen=True)
 class RowEncoder:
-    """Makes the examples of a block of rows; see :class:`.SourceEncoder`."""
+    """Makes the examples of a block of rows."""
 
     example_class: type[Example]
     kwargs: Mapping[str, Any]
     log_in_csv_file: bool
-
-    @property
-    def specs(self) -> Sequence[FeatureSpec]:
-        """The features, in the order of declaration."""
-        return self.example_class.feature_specs()
 
     def encode(self, sources: tuple[str, Sequence[Source]]) -> Iterator[Encoded]:
         """Yields the records of each row, as soon as they are made."""
