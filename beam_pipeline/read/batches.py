@@ -138,16 +138,13 @@ class Share:
         """Returns the examples of a block of an epoch, in its order."""
         if self._planned[:2] != (epoch, block):
             stop = min((block + 1) * PLANNED, self.examples)
-            positions = np.arange(self.first + block * PLANNED, self.first + stop)
-            self._planned = epoch, block, self._in_order(epoch, positions)
+            order = np.arange(self.first + block * PLANNED, self.first + stop)
+            if self._draws is not None:
+                order = self._draws.at(epoch, order)
+            elif self._shuffle == "global":
+                order = Permutation(len(self._records), self._seed, epoch).at(order)
+            self._planned = epoch, block, order
         return self._planned[2]
-
-    def _in_order(self, epoch: int, positions: Integers) -> Integers:
-        if self._draws is not None:
-            return self._draws.at(epoch, positions)
-        if self._shuffle == "global":
-            return Permutation(len(self._records), self._seed, epoch).at(positions)
-        return positions
 
 
 _OF_STATE_DICT = "Give what `state_dict()` has returned."

@@ -90,18 +90,16 @@ def choose_features(metadata: Metadata, features: Sequence[str] | None) -> list[
     chosen = names if features is None else names_in("features", features)
     for name in chosen:
         check_name("feature", name, names)
-    if not chosen:
-        raise OptionError("features", "must name at least one", features)
     return chosen
 
 
 def names_in(option: str, given: Any) -> list[str]:
     """Returns the names that an option has: one as text, or several."""
-    if isinstance(given, str):
-        return [given]
-    if not isinstance(given, Iterable):
-        raise OptionError(option, "must be names", given)
-    return list(given)
+    is_text = isinstance(given, str) or not isinstance(given, Iterable)
+    names = [given] if is_text else list(given)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise OptionError(option, "must name at least one, as text", given)
+    return names
 
 
 def check_name(kind: str, name: str, known: Iterable[str]) -> None:
@@ -141,12 +139,8 @@ def choose_splits(
             f"The data set has the splits {', '.join(known)}. Choose one with `split`, "
             f"or several: {_BETWEEN.join(list(known)[:2])}."
         )
-    given = [*known] if split is None else split
-    several: Any = given if isinstance(given, list | tuple) else [given]
-    if not several or not all(isinstance(each, str) for each in several):
-        raise OptionError(option, "must name at least one, as text", split)
     names = list[str]()
-    for each in several:
+    for each in names_in(option, [*known] if split is None else split):
         names += [each] if each in known else each.split(_BETWEEN)
     left_out = [name.removeprefix(_WITHOUT) for name in names if name[:1] == _WITHOUT]
     if left_out and len(left_out) < len(names):
@@ -262,7 +256,7 @@ def choose_scales(
     InputError
         If a feature cannot be normalised, or the splits have no examples.
     """
-    if normalize is False:
+    if not normalize:
         return {}
     metadata, splits = statistics.metadata, statistics.splits
     if not splits:

@@ -23,23 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.arrays import Integers
+from beam_pipeline.dataset import side_by_side
 from beam_pipeline.dataset.folders import METADATA
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.side_by_side import (
-    DataSets,
-    Folders,
-    check_classes,
-    check_features,
-    open_data_sets,
-)
 from beam_pipeline.errors import InputError, OptionError, did_you_mean, needing
+from beam_pipeline.examples import spec
 from beam_pipeline.examples.serialisation import BatchMaker, ExampleMaker, RecordParser
-from beam_pipeline.examples.spec import (
-    FeatureSpec,
-    Structure,
-    component_names,
-    needed_features,
-)
 from beam_pipeline.parameters import Number, check_choice, check_text, check_whole
 from beam_pipeline.read import choices
 from beam_pipeline.read.members import MemberReader, check_shards
@@ -65,7 +54,7 @@ AHEAD_EXAMPLES = 256
 
 
 def open_records(
-    folder: Folders,
+    folder: side_by_side.Folders,
     split: choices.Split | None = None,
     features: Sequence[str] | None = None,
     statistics: choices.Split | PathLike | None = None,
@@ -178,12 +167,12 @@ class Records(Sequence[Example]):
 
     def __init__(
         self,
-        folders: Folders,
+        folders: side_by_side.Folders,
         split: choices.Split | None,
         features: Sequence[str] | None,
         statistics: choices.Split | PathLike | None,
     ):
-        self.data = data = open_data_sets(folders)
+        self.data = data = side_by_side.open_data_sets(folders)
         self.folder, self.metadata = data.name, data.metadata
         self.classes = self.metadata.classes
         self.class_names = self.metadata.class_names
@@ -197,7 +186,7 @@ class Records(Sequence[Example]):
         shards = choices.shards_of(self.metadata, splits)
         self._reader = MemberReader(data.folders, check_shards(data, shards))
         known = self.metadata.features
-        self.features: Mapping[str, FeatureSpec]
+        self.features: Mapping[str, spec.FeatureSpec]
         self.features, self._parser = parser_of(known, names, self.metadata.structure)
         self._maker = ExampleMaker(self._parser, self.features)
         self._new_example = partial(Example.of, self.metadata)
@@ -436,7 +425,7 @@ class Records(Sequence[Example]):
             )
         return self.where(pc.field("path") == path)
 
-    def source(self, index: int, input: Folders | None = None) -> Source:
+    def source(self, index: int, input: side_by_side.Folders | None = None) -> Source:
         """Returns where an example comes from, without reading any shard.
 
         Parameters
@@ -623,7 +612,7 @@ class Records(Sequence[Example]):
         return _reopened, (self._arguments, self.data.hashes, self._numbers)
 
 
-def _read_sources(data: DataSets, splits: Sequence[str]) -> pyarrow.Table:
+def _read_sources(data: side_by_side.DataSets, splits: Sequence[str]) -> pyarrow.Table:
     """Returns the table of the examples, with their sources."""
     return examples_of(read_window_table(data, splits, sources=True))
 
@@ -646,16 +635,16 @@ def _reopened(
 
 
 def parser_of(
-    known: Mapping[str, FeatureSpec],
+    known: Mapping[str, spec.FeatureSpec],
     names: Iterable[str],
-    structure: Structure | None = None,
-) -> tuple[dict[str, FeatureSpec], RecordParser]:
+    structure: spec.Structure | None = None,
+) -> tuple[dict[str, spec.FeatureSpec], RecordParser]:
     """Returns the specs of some features, and a parser of them.
 
     The parser also parses the features that say what shape others have.
     """
-    specs = needed_features(names, known, structure)
-    features = {name: specs[name] for name in component_names(specs, None)}
+    specs = spec.needed_features(names, known, structure)
+    features = {name: specs[name] for name in spec.component_names(specs, None)}
     return features, RecordParser(known, specs)
 
 
@@ -730,12 +719,14 @@ def mix(
     for records in opened:
         if not len(records):
             raise InputError(f"{records.folder} has no examples to mix.")
-        check_features(
+        side_by_side.check_features(
             opened[0].folder, opened[0].features, records.folder, records.features,
             _AGREEING, "Choose features that agree with `features`.",
         )  # fmt: skip
         if "target" in records.features:
-            check_classes(opened[0].folder, opened[0], records.folder, records)
+            side_by_side.check_classes(
+                opened[0].folder, opened[0], records.folder, records
+            )
     return Mixed(opened, [weight for _, weight in pairs], seed, ends)
 
 

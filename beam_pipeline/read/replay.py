@@ -461,7 +461,8 @@ def choose_parsing(
             raise OptionError("as_supervised", need, as_supervised)
         if features is not None:
             raise InputError("Give either `features` or `as_supervised`, not both.")
-    encoded, missing = choices.names_in("encoded", encoded), missing or {}
+    encoded = choices.names_in("encoded", encoded) if encoded else ()
+    missing = missing or {}
     if not isinstance(missing, Mapping):
         raise OptionError("missing", "must be a mapping of names to values", missing)
     for name in [*encoded, *missing]:
