@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.signal
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
@@ -137,6 +137,8 @@ def test_filters_that_are_not_possible_on_streams(monkeypatch):
     up=st.integers(1, 30), down=st.integers(1, 30), frames=st.integers(1, 700),
     block=st.sampled_from([1, 2**12, 2**18]),
 )  # fmt: skip
+@example(up=441, down=160, frames=700, block=2**18)
+@example(up=441, down=640, frames=700, block=2**18)
 @settings(max_examples=60)
 def test_resample_is_scipys_in_any_block(up, down, frames, block):
     windows = noise(2, frames, seed=frames)
