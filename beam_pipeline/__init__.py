@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     )
     from beam_pipeline.pipeline.graph import WriteToTFRecord as WriteToTFRecord
     from beam_pipeline.read.audit import audit as audit
-    from beam_pipeline.read.audit import (
-        write_clean_manifest as write_clean_manifest,
-    )
+    from beam_pipeline.read.audit import write_clean_manifest as write_clean_manifest
     from beam_pipeline.read.predict import open_audio as open_audio
     from beam_pipeline.read.predict import predict as predict
     from beam_pipeline.read.records import mix as mix

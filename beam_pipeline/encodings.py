@@ -467,11 +467,7 @@ _BITS = {16: np.int16, 24: np.int32}
 
 
 def _write(
-    frames: Array,
-    rate_hz: int,
-    kind: str,
-    subtype: str,
-    level: float | None = None,
+    frames: Array, rate_hz: int, kind: str, subtype: str, level: float | None = None
 ) -> bytes:
     import soundfile
 

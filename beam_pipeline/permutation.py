@@ -201,11 +201,7 @@ def _in_passes(n: Integers, most: int, keys: Any, drawn: Integers) -> Integers:
     return numbers
 
 
-def _shuffle(
-    x: Keys,
-    n: Any,
-    rounds: Sequence[tuple[Any, Any]],
-) -> None:
+def _shuffle(x: Keys, n: Any, rounds: Sequence[tuple[Any, Any]]) -> None:
     """Replaces each number by the one that it becomes in all rounds.
 
     ``n`` and the rounds' numbers are of ``uint64``: single ones, or one for each of x.

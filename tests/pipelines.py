@@ -84,8 +84,7 @@ def drive(dofn: beam.DoFn, elements: Iterable[Any]) -> list[Any]:
 
 
 def run_step(
-    elements: Iterable[Any],
-    *steps: beam.DoFn | beam.PTransform,
+    elements: Iterable[Any], *steps: beam.DoFn | beam.PTransform
 ) -> tuple[list[Any], list[dict[str, str]], dict[str, int]]:
     """The elements after some steps, the rejects of all, and the job's counters."""
     with tempfile.TemporaryDirectory() as folder:

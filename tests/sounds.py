@@ -49,9 +49,7 @@ def write_corpus(
     """A folder for each class with clips of different lengths; name -> samples."""
     return {
         f"{label}/{label}_{i}.wav": write_sound(
-            folder / label / f"{label}_{i}.wav",
-            frames + 100 * i,
-            seed=100 * number + i,
+            folder / label / f"{label}_{i}.wav", frames + 100 * i, seed=100 * number + i
         )
         for number, label in enumerate(classes)
         for i in range(clips)

@@ -37,12 +37,7 @@ from beam_pipeline.audio.decoder import (
     has_exact_length,
     opened,
 )
-from beam_pipeline.errors import (
-    ClipError,
-    EmptyAudio,
-    TruncatedAudio,
-    UnreadableAudio,
-)
+from beam_pipeline.errors import ClipError, EmptyAudio, TruncatedAudio, UnreadableAudio
 
 # No codec packs more frames into one byte of a file (digital silence in FLAC has 5
 # thousand). A header that claims more is not trusted; for an unknown length, it claims

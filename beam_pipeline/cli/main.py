@@ -303,10 +303,7 @@ class Convert(Command):
     """
 
     usage = "DIR [DIR ...] OUT [OPTION ...] [-- ...]"
-    groups = (
-        _group(Shards, _OF_SHARDS),
-        _group(RunOptions, ("overwrite", "workers")),
-    )
+    groups = (_group(Shards, _OF_SHARDS), _group(RunOptions, ("overwrite", "workers")))
     takes_beam_args = True
 
     input_dir: list[str] = argument(several=True)

@@ -25,12 +25,7 @@ from beam_pipeline.errors import (
     spelled,
 )
 from beam_pipeline.parameters import Declared, Flag, attribute_texts
-from beam_pipeline.recipe.recipe import (
-    ByFeature,
-    Option,
-    option,
-    options_of,
-)
+from beam_pipeline.recipe.recipe import ByFeature, Option, option, options_of
 from beam_pipeline.text import hidden
 
 PROGRAM = "audio-tfrecords"

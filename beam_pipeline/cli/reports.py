@@ -15,12 +15,7 @@ import numpy as np
 from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.progress import RunProgress
-from beam_pipeline.dataset.tables import (
-    count_clips,
-    lost_audio,
-    lost_words,
-    read_table,
-)
+from beam_pipeline.dataset.tables import count_clips, lost_audio, lost_words, read_table
 from beam_pipeline.encodings import LISTS, RAW
 from beam_pipeline.examples.features import ExampleFormat
 from beam_pipeline.examples.serialisation import example_bytes

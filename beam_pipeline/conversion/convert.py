@@ -25,18 +25,10 @@ from beam_pipeline.conversion.records import (
     read_together,
 )
 from beam_pipeline.dataset import element_set
-from beam_pipeline.dataset.folders import (
-    EXAMPLES_CSV,
-    MANIFEST,
-    WINDOWS,
-)
+from beam_pipeline.dataset.folders import EXAMPLES_CSV, MANIFEST, WINDOWS
 from beam_pipeline.dataset.job import element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
-from beam_pipeline.dataset.side_by_side import (
-    DataSets,
-    Folders,
-    has_tables,
-)
+from beam_pipeline.dataset.side_by_side import DataSets, Folders, has_tables
 from beam_pipeline.errors import InputError, OptionError, OutputError, check_feature
 from beam_pipeline.examples.serialisation import decode_columns
 from beam_pipeline.examples.spec import (

@@ -18,10 +18,7 @@ from beam_pipeline.recipe.recipe import EVENT_MASK, Events, Recipe
 
 
 def check_any_event(
-    labels: Iterable[str],
-    clip: str,
-    rejects: Iterable[tuple[str, str]],
-    recipe: Recipe,
+    labels: Iterable[str], clip: str, rejects: Iterable[tuple[str, str]], recipe: Recipe
 ) -> None:
     """Raises InputError if classes come from events and there is no event.
 

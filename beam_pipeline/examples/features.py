@@ -429,10 +429,7 @@ def _axes_of(
 
 
 def with_encoding(
-    spec: FeatureSpec,
-    recipe: Recipe,
-    transform: Transform,
-    sample_rate_hz: int | None,
+    spec: FeatureSpec, recipe: Recipe, transform: Transform, sample_rate_hz: int | None
 ) -> FeatureSpec:
     """Returns the spec with the encoding that the recipe names for it, if any.
 

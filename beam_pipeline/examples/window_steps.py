@@ -29,12 +29,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from beam_pipeline.arrays import Array, Booleans, FloatArray, Integers, Keys
-from beam_pipeline.errors import (
-    RecipeError,
-    TransformError,
-    Unreadable,
-    is_of_machine,
-)
+from beam_pipeline.errors import RecipeError, TransformError, Unreadable, is_of_machine
 from beam_pipeline.permutation import hash64
 from beam_pipeline.process import Marks
 from beam_pipeline.recipe.canonical import load_step

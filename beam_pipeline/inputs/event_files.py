@@ -288,10 +288,7 @@ def _is_elsewhere(name: str) -> bool:
 
 
 def clip_events(
-    filepath: str,
-    root: str,
-    recipe: Recipe,
-    table: EventTable | None,
+    filepath: str, root: str, recipe: Recipe, table: EventTable | None
 ) -> tuple[Event, ...]:
     """Returns a clip's events, by time, from the table of all clips or its own table.
 

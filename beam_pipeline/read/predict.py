@@ -925,10 +925,7 @@ def write_tables(
     import pyarrow.csv
     import pyarrow.parquet
 
-    writers = {
-        ".csv": pyarrow.csv.CSVWriter,
-        ".parquet": pyarrow.parquet.ParquetWriter,
-    }
+    writers = {".csv": pyarrow.csv.CSVWriter, ".parquet": pyarrow.parquet.ParquetWriter}
     suffix = os.path.splitext(output)[1].lower()
     files.check_file("output", output, *writers)
     if raven is not None:

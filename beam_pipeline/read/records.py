@@ -492,11 +492,7 @@ class Records(Sequence[Example]):
         return TorchBatches(self.batches(batch_size, **options))
 
     def to_arrow(
-        self,
-        batch_size: int = 256,
-        *,
-        tensors: bool = True,
-        binary: Sequence[str] = (),
+        self, batch_size: int = 256, *, tensors: bool = True, binary: Sequence[str] = ()
     ) -> pyarrow.Table:
         """Returns these examples as a table of Arrow, in memory.
 
@@ -509,11 +505,7 @@ class Records(Sequence[Example]):
         return self.arrow_batches(batch_size, tensors=tensors, binary=binary).read_all()
 
     def arrow_batches(
-        self,
-        batch_size: int = 256,
-        *,
-        tensors: bool = True,
-        binary: Sequence[str] = (),
+        self, batch_size: int = 256, *, tensors: bool = True, binary: Sequence[str] = ()
     ) -> pyarrow.RecordBatchReader:
         """Returns a reader of batches of Arrow, which threads read ahead.
 

@@ -650,10 +650,7 @@ class DecodeAgain:
     """
 
     def __init__(
-        self,
-        recorded: RecordedWindows,
-        inputs: Sequence[Input],
-        clips: Iterable[int],
+        self, recorded: RecordedWindows, inputs: Sequence[Input], clips: Iterable[int]
     ):
         self._recipe = recipe = recorded.recipe
         self.recorded, self._inputs = recorded, inputs

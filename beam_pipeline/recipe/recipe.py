@@ -24,12 +24,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.audio.formats import DECODERS
-from beam_pipeline.errors import (
-    OptionError,
-    RecipeError,
-    did_you_mean,
-    listed,
-)
+from beam_pipeline.errors import OptionError, RecipeError, did_you_mean, listed
 from beam_pipeline.parameters import (
     Bytes,
     Choice,

@@ -207,10 +207,7 @@ def report_problems(
 
 
 def name_unchecked(
-    metadata: Metadata,
-    audited: Audit | None,
-    table: Any,
-    samples: Sequence[Sample],
+    metadata: Metadata, audited: Audit | None, table: Any, samples: Sequence[Sample]
 ) -> list[str]:
     """Returns what was not looked for, with the reason."""
     reasons: dict[str, str] = {}

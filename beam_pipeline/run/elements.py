@@ -95,10 +95,7 @@ def _join(shard: JoinedShard, job: ElementSet) -> ShardInfo:
 
 
 def _finish(
-    _: None,
-    infos: Iterable[ShardInfo],
-    results: Iterable[BlockResult],
-    job: ElementSet,
+    _: None, infos: Iterable[ShardInfo], results: Iterable[BlockResult], job: ElementSet
 ) -> str:
     with folders.storing_error(job.target.work, job.target.claim):
         return element_set.finish_elements(job, infos, results)

@@ -83,9 +83,7 @@ def show_results(records, probabilities):
     worst = np.flatnonzero(~right)
     worst = worst[np.argsort(-certainty[worst], kind="stable")][:WORST]
     page = report(
-        records,
-        Path(records).parent / "report.html",
-        examples={"test": worst.tolist()},
+        records, Path(records).parent / "report.html", examples={"test": worst.tolist()}
     )
     print("worst errors: file, from second, true class, predicted class, probability")
     for number in worst.tolist():

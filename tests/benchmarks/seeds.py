@@ -174,11 +174,7 @@ CASES = {
 def record_rows(kind, options):
     """Elements of a dataset in files of a twentieth of them."""
     count = options.elements * (SCALARS_PER_SIGNAL if kind == "scalars" else 1)
-    arguments = {
-        "kind": kind,
-        "count": count,
-        "elements_per_file": max(1, count // 20),
-    }
+    arguments = {"kind": kind, "count": count, "elements_per_file": max(1, count // 20)}
     return count, [
         Row("as tf_dataset", "replica_records", arguments, reference=True),
         Row("ours", "our_records", arguments),

@@ -22,7 +22,7 @@ from tests.sounds import write_corpus, write_sound
 pytestmark = [
     pytest.mark.filterwarnings(
         "ignore:split .* has no:beam_pipeline.errors.DataSetWarning"
-    ),
+    )
 ]
 
 CLASSES = ("cat", "dog", "owl")

@@ -7,12 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from beam_pipeline import (
-    convert,
-    record_examples,
-    replay,
-    replay_files,
-)
+from beam_pipeline import convert, record_examples, replay, replay_files
 from beam_pipeline.conversion import records as records_module
 from beam_pipeline.conversion.records import (
     InputFile,

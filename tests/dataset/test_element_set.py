@@ -78,11 +78,7 @@ def test_shards_hold_every_record_once_in_order(
 ):
     folder = tmp_path_factory.mktemp("members")
     # Members of 1 kB, so shards begin and end in the middle of some.
-    sizes = ShardSizes(
-        **{way: number},
-        member_bytes=1000,
-        compression=compression,
-    )
+    sizes = ShardSizes(**{way: number}, member_bytes=1000, compression=compression)
     blocks = [records_of(block, k) for k, block in enumerate(blocks)]
     flat = [record for block in blocks for record in block]
     made = write_blocks(folder, blocks, sizes)

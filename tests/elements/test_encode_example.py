@@ -7,12 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from beam_pipeline import (
-    encode_example,
-    read_records,
-    record_examples,
-    write_records,
-)
+from beam_pipeline import encode_example, read_records, record_examples, write_records
 from beam_pipeline.errors import InputError
 
 ROW = {

@@ -19,10 +19,7 @@ from beam_pipeline.encodings import (
     TENSOR,
 )
 from beam_pipeline.errors import RecipeError, TransformError
-from beam_pipeline.examples.features import (
-    FeatureSet,
-    check_transform,
-)
+from beam_pipeline.examples.features import FeatureSet, check_transform
 from beam_pipeline.examples.serialisation import ExampleEncoder, example_bytes
 from beam_pipeline.examples.spec import FeatureSpec, encoding_problem
 from beam_pipeline.examples.window_steps import Origins

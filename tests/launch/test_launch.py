@@ -186,7 +186,7 @@ def test_the_template_is_one_of_dataflow_s():
     metadata = json.loads((DATAFLOW / "metadata.json").read_text())
     for parameter in metadata["parameters"]:
         assert not set(parameter) - {
-            *("name", "label", "helpText", "isOptional", "regexes", "paramType"),
+            *("name", "label", "helpText", "isOptional", "regexes", "paramType")
         }
     # A field or a type that the service does not know is refused.
     parsed = dataflow.TemplateMetadata.pb(dataflow.TemplateMetadata())

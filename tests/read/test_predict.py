@@ -429,10 +429,7 @@ def not_a_number(signals):
         (lambda x: x[:, :2], r"shape \(\d+, 2\) for a.wav at 0 s.*cat, dog, owl"),
         (lambda x: x[0, :3], r"shape \(3,\)"),
         (not_a_number, "NaN or infinity for a.wav at 0.5 s"),
-        (
-            lambda x: 1j * x[:, :3],
-            "complex64 of shape .* a.wav at 0 s.*real numbers",
-        ),
+        (lambda x: 1j * x[:, :3], "complex64 of shape .* a.wav at 0 s.*real numbers"),
         (lambda x: x @ x, "fails on a.wav at 0 s.*signal, float32 of shape"),
     ],
 )

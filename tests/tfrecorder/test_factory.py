@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError
-from beam_pipeline.tfrecorder import (
-    Example,
-    IgnoreExampleException,
-    checker,
-    factory,
-)
+from beam_pipeline.tfrecorder import Example, IgnoreExampleException, checker, factory
 from tests.data_sets import shards_in
 from tests.raising import raises
 from tests.tfrecorder.declared import declared

@@ -147,8 +147,7 @@ SLOW_RATE = 1000
 
 
 @given(
-    level_db=st.floats(-150, 150),
-    shape=st.sampled_from([(512,), (8, 512), (1, 1000)]),
+    level_db=st.floats(-150, 150), shape=st.sampled_from([(512,), (8, 512), (1, 1000)])
 )
 def test_energy_compares_the_rms(level_db, shape):
     windows = np.full((1, *shape), 10 ** (level_db / 20), np.float32)

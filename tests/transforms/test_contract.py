@@ -92,10 +92,7 @@ def test_a_transform(call, monkeypatch):
     np.testing.assert_allclose(features_of(windows), features, rtol=0, atol=most)
 
 
-SOUNDS = [
-    np.exp(-np.arange(900, dtype="f4") / 99) * noise(900),
-    noise(40_000, seed=3),
-]
+SOUNDS = [np.exp(-np.arange(900, dtype="f4") / 99) * noise(900), noise(40_000, seed=3)]
 COPIES = [
     "random_gain()", "random_polarity()", "time_shift()", "time_shift(wrap=True)",
     "noise()", "noise(color='pink')", "speed()", "speed(low=0.5,high=2)",

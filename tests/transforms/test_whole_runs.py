@@ -88,9 +88,7 @@ def test_shards_blocks_and_workers_do_not_change_an_example(recorded):
             np.testing.assert_array_equal(some[key][name], every[key][name])
 
 
-def test_overlapping_windows_have_the_same_samples(
-    recorded,
-):
+def test_overlapping_windows_have_the_same_samples(recorded):
     frames: dict[str, dict[int, float]] = {}
     for (path, first, copy), example in recorded[0].items():
         if not copy:
