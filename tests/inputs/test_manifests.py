@@ -72,7 +72,9 @@ def avro(rows, schema=None, **types):
         fields = [{"name": name, "type": types.get(name, "string")} for name in rows[0]]
         schema = {"type": "record", "name": "Clip", "fields": fields}
     file = io.BytesIO()
-    fastavro.writer(file, fastavro.parse_schema(schema), rows, "deflate")
+    marker = bytes(16)  # otherwise it is random
+    parsed = fastavro.parse_schema(schema)
+    fastavro.writer(file, parsed, rows, "deflate", sync_marker=marker)
     return file.getvalue()
 
 
