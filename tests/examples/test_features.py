@@ -299,7 +299,7 @@ def test_a_value_for_each_window_is_no_signal():
         return np.abs(windows).max(axis=-1)
 
     for step, name in ((Normalize(), "normalize"), (PeakGain(), "peak_gain")):
-        with raises(RecipeError, f"feature z: {name}", (2,)):
+        with raises(RecipeError, f"feature z: {name}", "float32 of shape (2,)"):
             check_transform("z", "", Chain((peaks, step)), (64,), RATE)
 
 

@@ -21,9 +21,9 @@ from beam_pipeline import (
     verify,
     window_table,
 )
-from beam_pipeline.dataset import tables as written
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.window_table import QUANTILES, summarise_windows
+from beam_pipeline.storage import pages
 from tests.raising import raises
 from tests.sounds import RATE, write_corpus, write_samples, write_sound
 
@@ -165,7 +165,7 @@ def test_a_data_set_that_was_recorded_again_is_not_mixed(
     folder, tmp_path, monkeypatch, moment
 ):
     """Without the comparison, the new table chose among the old examples."""
-    out, opened = shutil.copytree(folder, tmp_path / "out"), written.read_parquet
+    out, opened = shutil.copytree(folder, tmp_path / "out"), pages.read_parquet
     records, path = open_records(out, "train"), out / "metadata.json"
 
     def record_again():
@@ -178,7 +178,7 @@ def test_a_data_set_that_was_recorded_again_is_not_mixed(
     if moment == "before":
         record_again()
     else:
-        monkeypatch.setattr(written, "read_parquet", read_late)
+        monkeypatch.setattr(pages, "read_parquet", read_late)
     uses = [lambda: records.where("start_s == 0"), records.table]
     for use in (*uses, lambda: records.of_clip("cat/cat_0.wav")):
         with raises(InputError, naming=["metadata.json", "open it again"]) as caught:
