@@ -291,7 +291,7 @@ def find_container(file: BinaryIO) -> tuple[str | None, bool]:
     is_foreign : bool
     """
     start = after_id3(file)
-    head = read_at(file, start, 64)
+    head = read_at(file, start, 64).ljust(64, b"\0")  # a file may be shorter
     if container := by_magic(head, _FOREIGN):
         return container, True
     # A header of ADTS has few fixed bits, so a second one must follow the first.

@@ -9,7 +9,7 @@ import soundfile
 
 from beam_pipeline.audio.clip_reader import ClipReader, open_decoder, probe_audio
 from beam_pipeline.audio.decoder import AudioInfo
-from beam_pipeline.audio.formats import find_mpeg
+from beam_pipeline.audio.formats import find_container, find_mpeg
 from beam_pipeline.errors import ClipError, TruncatedAudio, UnreadableAudio
 from tests.audio import files
 from tests.audio.files import probe, read
@@ -288,3 +288,14 @@ def test_a_byte_that_fills_up_gsm_is_no_sound(blocks, tmp_path):
     info = probe_audio(str(path), name="gsm.wav")
     assert info.frames == 320 * blocks
     assert len(soundfile.read(path)[0]) == 320 * (blocks + blocks % 2)
+
+
+@pytest.mark.parametrize(("start", "container"), [
+    (b"OggS", "ogg"), (b"fLaC", "flac"), (b"RIFF\0\0\0\0WAVE", "wav"),
+    (b"FORM\0\0\0\0AIFF", "aiff"), (b"caff" + bytes(24) + b"alac", "caf"),
+    (b"\xff\xf1", None), (b"", None),
+])  # fmt: skip
+def test_a_file_may_end_within_its_header(start, container):
+    for more in range(40):
+        found, _ = find_container(io.BytesIO(start + bytes(more)))
+        assert found == container
