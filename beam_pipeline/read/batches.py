@@ -488,15 +488,19 @@ class Batches:
         """Returns the state after so many examples of each source."""
         return {"epoch": epoch, "position": taken if self._is_mix else taken[0]}
 
-    def _is_place(self, epoch: object, taken: object) -> bool:
+    def _is_place(self, epoch: Any, taken: Any) -> bool:
         """Whether what may come from anywhere is a place between batches."""
         lengths = self._draws.lengths
         if not (isinstance(taken, list) and len(taken) == len(lengths)):
             return False
         if not all(map(_is_count, [epoch, *taken])) or sum(taken) % self._batch_size:
             return False
-        repeats = self._draws.ends == "repeat"
-        return repeats or all(n <= most for n, most in zip(taken, lengths, strict=True))
+        if self._draws.ends == "repeat" or not any(taken):
+            return True
+        if any(n > most for n, most in zip(taken, lengths, strict=True)):
+            return False
+        # After the last batch of an epoch, the place is the beginning of the next one.
+        return len(self._draw(epoch, np.array(taken))) > 0
 
     def _plan(self, state: State) -> Iterator[tuple[Task, State]]:
         """Yields a task for each batch of an iteration, and the state after it."""

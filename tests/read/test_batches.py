@@ -204,7 +204,7 @@ class TestState:
     @pytest.mark.parametrize(
         "changed",
         [
-            *({"position": at} for at in (24, -4, 3, 4.0, None)),
+            *({"position": at} for at in (24, 20, -4, 3, 4.0, None)),
             {"epoch": -1}, {"epoch": "a"},
             *({"position": taken}
               for taken in ([1], [-1, 4], [1.5, 1.5], [1, 1], [9, -1], [23, 1])),
